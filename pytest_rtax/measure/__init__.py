@@ -1,0 +1,1 @@
+"""Measuring: one rollout, and the schedule that interleaves many."""

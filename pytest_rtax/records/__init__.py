@@ -1,0 +1,1 @@
+"""Records: the schema, the append-only store, provenance."""

@@ -1,0 +1,89 @@
+"""The summary at the end of a run: p50 and p95 of every case, on 80 columns and in a log without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from pytest_rtax.records.schema import Trial
+from pytest_rtax.stats.metrics import measured, succeeded, values
+from pytest_rtax.stats.quantiles import certifiable, quantiles
+from pytest_rtax.units import format_duration
+from pytest_rtax.untrusted import one_line
+
+COLUMNS: Final = {
+    "cold_start": "cold",
+    "setup": "setup",
+    "action": "action",
+    "dispatch": "dispatch",
+    "cleanup": "cleanup",
+    "total": "total",
+    "tax_share": "tax",
+}
+"""The metrics of the table and their headings."""
+UNKNOWN: Final = "-"
+_WIDTHS: Final = {metric: max(6, len(heading)) for metric, heading in COLUMNS.items()}
+_FIGURES_WIDTH: Final = sum(_WIDTHS.values()) + len(_WIDTHS)
+
+
+class Line(NamedTuple):
+    """One line, and whether it stands out."""
+
+    text: str
+    bold: bool = False
+
+
+def summary(trials: Sequence[Trial], width: int) -> Iterator[Line]:
+    """The table: one test after the other, two lines for each of its cases."""
+    tests: dict[str, dict[str, list[Trial]]] = {}
+    for trial in trials:
+        tests.setdefault(trial.test, {}).setdefault(trial.case, []).append(trial)
+    names = [_name(of_case[0], width) for cases in tests.values() for of_case in cases.values()]
+    room = min(max(map(len, names)) + 2, max(16, width - _FIGURES_WIDTH - 9))
+    headings = "".join(f" {heading:>{_WIDTHS[metric]}}" for metric, heading in COLUMNS.items())
+    yield Line(f"{'':{room}} {'n':>4} {'':3}{headings}")
+    for test, cases in tests.items():
+        tier = next(iter(cases.values()))[0].tier
+        yield Line(one_line(f"{test.rpartition('::')[2]} ({tier})", width), bold=True)
+        for of_case in sorted(cases.values(), key=lambda of_case: (of_case[0].length, of_case[0].case)):
+            yield from _case(of_case, room)
+    if not all(certifiable(0.95, len(succeeded(of_case))) for cases in tests.values() for of_case in cases.values()):
+        yield Line("p95 of fewer than 59 trials is an estimate that no bound can be stated for.")
+
+
+def _name(trial: Trial, room: int) -> str:
+    """Substrate, transport and length; if there is not enough room, the substrate's options give way."""
+    rest = f" {trial.transport} {trial.length}"
+    return one_line(trial.substrate, max(1, room - len(rest))) + rest
+
+
+def _case(trials: Sequence[Trial], room: int) -> Iterator[Line]:
+    counted = measured(trials)
+    failed = len(counted) - len(succeeded(trials))
+    figures = [_figures(trials, metric) for metric in COLUMNS]
+    p50, p95 = ("".join(f" {pair[i]:>{w}}" for pair, w in zip(figures, _WIDTHS.values(), strict=True)) for i in (0, 1))
+    yield Line(f"  {_name(trials[0], room - 2):{room - 2}} {len(counted):>4} p50{p50}")
+    yield Line(f"{'':{room}} {f'-{failed}' if failed else '':>4} p95{p95}")
+
+
+def _figures(trials: Sequence[Trial], metric: str) -> tuple[str, str]:
+    samples = values(trials, metric)
+    # A tier without a setup has nothing to time there, and says so instead of showing microseconds.
+    if not samples.size or (metric == "setup" and not any(trial.setup for trial in trials)):
+        return UNKNOWN, UNKNOWN
+    p50, p95 = quantiles(samples, (0.5, 0.95))
+    show = _percent if metric == "tax_share" else format_duration
+    return show(p50), show(p95)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}" if share < 0.9995 else f"{share:.0%}"
+
+
+def failures(trials: Iterable[Trial]) -> Iterator[str]:
+    """One line for each failed trial, warm-ups included."""
+    for trial in trials:
+        if trial.failure is not None:
+            kind = "warm-up" if trial.warmup else "trial"
+            where = trial.failure.phase + ("" if trial.failure.action is None else f", action {trial.failure.action}")
+            yield f"{trial.case}: {kind} {trial.trial} failed in {where}: {trial.failure.reason}"

@@ -1,0 +1,1 @@
+"""Substrates: one file each, held to one protocol."""
