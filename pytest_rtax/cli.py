@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_rtax import __version__
 from pytest_rtax.substrates.protocol import Needs, SubstrateUnavailable
-from pytest_rtax.substrates.registry import Registry, SubstrateSpec, parse_specs
+from pytest_rtax.substrates.registry import NotInstalled, Registry, SubstrateSpec, parse_specs
 
 _CONFIGURATION = """\
 # Settings of pytest-rtax for the suites in this directory; `pytest suites/` finds them here.
@@ -77,15 +77,10 @@ def _doctor(arguments: argparse.Namespace) -> int:
         try:
             substrate = registry.build(spec)
             substrate.preflight(_needs())
-        except (SubstrateUnavailable, ImportError) as error:
+        except (SubstrateUnavailable, NotInstalled) as error:
             unusable += 1
-            reason, remedy = (
-                (error.reason, error.remedy)
-                if isinstance(error, SubstrateUnavailable)
-                else (str(error), f"pip install 'pytest-rtax[{spec.name}]'")
-            )
-            print(f"{spec.label:10}  not usable: {reason}")
-            print(f"{'':10}  to do: {remedy}")
+            print(f"{spec.label:10}  not usable: {error.reason}")
+            print(f"{'':10}  to do: {error.remedy}")
         else:
             isolates = ", ".join(sorted(substrate.isolates)) or "nothing: trusted workloads only"
             kind = "simulated, for calibration" if substrate.simulated else f"isolates {isolates}"
@@ -129,7 +124,7 @@ def _reap(arguments: argparse.Namespace) -> int:
     for spec in _specs(registry, arguments.substrate):
         try:
             reaped = registry.build(spec).reap(run=arguments.run)
-        except (SubstrateUnavailable, ImportError) as error:
+        except (SubstrateUnavailable, NotInstalled) as error:
             print(f"{spec.label:10}  not looked at: {error}")
             continue
         print(f"{spec.label:10}  {len(reaped)} removed" + "".join(f"\n{'':10}  {name}" for name in reaped))

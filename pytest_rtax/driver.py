@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +20,14 @@ from pytest_rtax.workloads.actions import RepositoryUse, Workload
 from pytest_rtax.workloads.checkout import Checkout
 
 
+class Terminated(KeyboardInterrupt):
+    """A signal that asks the driver to end: like Ctrl-C, it ends in good order and leaves nothing running."""
+
+
+def _end(signum: int, frame: object) -> None:
+    raise Terminated(signal.Signals(signum).name)
+
+
 class Driver:
     """Measures each group of cases when the first of them is asked for."""
 
@@ -32,6 +42,7 @@ class Driver:
         labels: Iterable[str],
         emit: Callable[[Trial], None],
         progress: Progress,
+        announce: Callable[[str], None],
         worker: str = "",
         interleaved: bool = True,
         done: Sequence[Trial] = (),
@@ -46,6 +57,7 @@ class Driver:
             settings.repository,
             settings.clone_from,
             {spec.label: spec.clone_from for spec in specs if spec.clone_from is not None},
+            announce,
         )
         self._engine = Engine(
             run=run_id,
@@ -60,6 +72,15 @@ class Driver:
             interleaved=interleaved,
             done={(trial.case, trial.warmup, trial.trial): trial for trial in done},
         )
+
+        self._handlers = self._heed((signal.SIGTERM, signal.SIGHUP))
+
+    def _heed(self, signals: Iterable[signal.Signals]) -> dict[signal.Signals, Any]:
+        """Have each signal that would kill the driver end it instead; returns what to restore."""
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        fatal = [number for number in signals if signal.getsignal(number) is signal.SIG_DFL]
+        return {number: signal.signal(number, _end) for number in fatal}
 
     @property
     def substrates(self) -> Mapping[str, Substrate]:
@@ -82,6 +103,10 @@ class Driver:
         tiers = {case.tier for case in self._cases.values()}
         return any(self._workloads[tier].repository is not RepositoryUse.NONE for tier in tiers)
 
+    def reap(self) -> list[str]:
+        """Remove what dead drivers have left behind; returns the ids."""
+        return self._engine.reap()
+
     def description(self) -> tuple[dict[str, dict[str, Any]], dict[str, Any] | None]:
         """The provenance of the substrates, and of the repository if one is used."""
         substrates = {label: substrate.provenance() for label, substrate in self._engine.substrates.items()}
@@ -97,8 +122,10 @@ class Driver:
 
     def handle(self, label: str) -> SubstrateHandle:
         """What a custom test gets as its `substrate`."""
-        return SubstrateHandle(label, self._engine.substrates[label], self._engine.run, self._engine.limits)
+        return SubstrateHandle(label, self._engine.substrates[label], self._engine.owner, self._engine.limits)
 
     def close(self) -> list[str]:
         """Stop, and remove what is left; returns the ids of the environments that had been left over."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
         return self._engine.close()

@@ -48,6 +48,7 @@ _cases: pytest.StashKey[dict[tuple[str, str], Case]] = pytest.StashKey()
 _case: pytest.StashKey[Case] = pytest.StashKey()
 _measuring: pytest.StashKey[pytest.Item] = pytest.StashKey()
 _budgets: pytest.StashKey[int] = pytest.StashKey()
+_described: pytest.StashKey[bool] = pytest.StashKey()
 _rollouts: pytest.StashKey[Rollouts] = pytest.StashKey()
 _mistakes: pytest.StashKey[list[str]] = pytest.StashKey()
 
@@ -241,12 +242,15 @@ def _start_driver(session: pytest.Session) -> None:
         labels=labels,
         emit=partial(_emit, config),
         progress=_progress(config),
+        announce=partial(_announce, config),
         worker=told["workerid"] if told is not None else "",
         interleaved=told["rtax"]["interleaved"] if told is not None else True,
         done=_already_measured(told),
     )
     config.stash[_driver] = driver
     driver.preflight()
+    if left := driver.reap():
+        _announce(config, f"removed what earlier runs had left behind: {', '.join(left)}")
     if cases and told is None:
         recorder = _get_recorder(config)
         recorder.open()
@@ -303,9 +307,10 @@ def rollouts(request: pytest.FixtureRequest) -> Rollouts:
     if _case not in item.stash:
         pytest.fail(f"{item.nodeid} uses `rollouts` without a trajectory marker: add one", pytrace=False)
     config.stash[_measuring] = item
-    if _worker_input(config) is not None:
+    if _worker_input(config) is not None and not config.stash.get(_described, False):
         substrates, repository = config.stash[_driver].description()
         _ship(item, {"substrates": substrates, "repository": repository})
+        config.stash[_described] = True
     measured = config.stash[_driver].rollouts(item.stash[_case].id)
     item.stash[_rollouts] = measured
     item.user_properties.extend(junit_properties(measured))
@@ -334,7 +339,13 @@ def _emit(config: pytest.Config, trial: Trial) -> None:
 
 
 def _record(config: pytest.Config, trial: Trial) -> None:
-    _get_recorder(config).record(trial)
+    from pytest_rtax.records.store import StoreError
+
+    try:
+        _get_recorder(config).record(trial)
+    except StoreError as error:
+        # What cannot be kept is not worth measuring; what was written before is whole.
+        pytest.exit(str(error), returncode=pytest.ExitCode.INTERRUPTED)
     config.hook.pytest_rtax_record(config=config, trial=trial)
 
 
@@ -405,7 +416,7 @@ def _progress(config: pytest.Config) -> Progress:
     from pytest_rtax.measure.engine import silent
 
     reporter = config.pluginmanager.getplugin("terminalreporter")
-    if _worker_input(config) is not None or reporter is None or config.option.verbose < 0 or not sys.stdout.isatty():
+    if _worker_input(config) is not None or reporter is None or not sys.stdout.isatty():
         return silent
     from pytest_rtax.report.progress import ProgressLine
 
@@ -420,18 +431,27 @@ def _progress(config: pytest.Config) -> Progress:
     return ProgressLine(sys.stdout, reporter._tw.fullwidth, screen)
 
 
+def _announce(config: pytest.Config, text: str) -> None:
+    """Say what takes long; a worker has nobody to say it to."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is not None and _worker_input(config) is None:
+        reporter.ensure_newline()
+        reporter.write_line(f"rtax: {text}")
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     recorder = config.stash.get(_recorder, None)
-    if recorder is None or not recorder.trials:
+    if recorder is None or not (recorder.trials or recorder.notes):
         return
-    from pytest_rtax.report.terminal import failures, summary
-
     write = terminalreporter.write_line
     terminalreporter.section("rollout infrastructure tax", sep="=")
-    for line in summary(recorder.trials, terminalreporter._tw.fullwidth):
-        write(line.text, bold=line.bold)
-    for text in failures(recorder.trials):
-        write(text, red=True)
+    if recorder.trials:
+        from pytest_rtax.report.terminal import failures, summary
+
+        for line in summary(recorder.trials, terminalreporter._tw.fullwidth):
+            write(line.text, bold=line.bold)
+        for text in failures(recorder.trials):
+            write(text, red=True)
     for text in recorder.notes:
         write(f"note: {text}", yellow=True)
     if recorder.directory is not None:

@@ -1,8 +1,12 @@
-"""Text that came out of an environment, made safe to show to a person."""
+"""Text that came from elsewhere, made safe to show and to keep."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
+
+# Up to the last @ before the path: a password may hold one.
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]+@")
 
 
 def one_line(text: str | bytes, limit: int = 300) -> str:
@@ -27,3 +31,8 @@ def last_line(output: bytes, limit: int = 200) -> str:
     """The last line of an output that is not blank: usually the one that says what went wrong."""
     lines = output[-4096:].strip().splitlines()
     return one_line(lines[-1], limit) if lines else ""
+
+
+def redact(text: str) -> str:
+    """Take user names and passwords out of the URLs in a text."""
+    return _CREDENTIALS.sub("***@", text)

@@ -201,7 +201,10 @@ def leave_behind(root: Path, name: str, run: str) -> Path:
     return home
 
 
-def test_reap_finds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reap_finds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["reap"]) == 0
     assert capsys.readouterr().out == "local       0 removed\nnull        0 removed\n"
 
@@ -229,7 +232,8 @@ def test_reap_looks_past_a_package_that_cannot_be_imported(
     installed.append(EntryPoint("broken", "no_such_module:Substrate", ENTRY_POINTS))
     assert main(["reap"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "broken      not looked at: No module named 'no_such_module'",
+        "broken      not looked at: substrate 'broken' cannot be imported: No module named 'no_such_module'; "
+        "install what its package needs",
         "local       0 removed",
         "null        0 removed",
     ]

@@ -80,7 +80,7 @@ class Engine:
         workload = self.workloads[case.tier]
         trajectory = self._trajectory(workload, case.length)
         spec = EnvironmentSpec(
-            run=self.run,
+            run=self.owner,
             id=f"rtax-{secrets.token_hex(6)}",
             env=self.checkout.variables(case.substrate, substrate) if _clones(workload) else {},
             repository=self.checkout.worktree() if workload.repository is RepositoryUse.PRELOADED else None,
@@ -121,10 +121,20 @@ class Engine:
     def __post_init__(self) -> None:
         self._trajectories: dict[tuple[str, int], Trajectory] = {}
 
+    @property
+    def owner(self) -> str:
+        """What its environments are labelled with: other workers of the run have theirs."""
+        return f"{self.run}.{self.worker}" if self.worker else self.run
+
+    def reap(self) -> list[str]:
+        """Remove what drivers that are dead have left behind, a crashed worker of this run among them."""
+        return [left for substrate in self.substrates.values() for left in substrate.reap(run=None)]
+
     def close(self) -> list[str]:
-        """End what the engine started and remove what is left of the run; returns the ids it had to remove."""
+        """End what the engine started and remove what is left of it; returns the ids it had to remove."""
         self.checkout.close()
-        return [left for substrate in self.substrates.values() for left in substrate.reap(run=self.run)]
+        own = [left for substrate in self.substrates.values() for left in substrate.reap(run=self.owner)]
+        return own + self.reap()
 
 
 def _clones(workload: Workload) -> bool:

@@ -37,20 +37,20 @@ class Rollouts:
         return self.case.trials - len(self.trials)
 
     def values(self, metric: str) -> Array:
-        """All samples of a metric in nanoseconds (tax_share: a fraction), untrimmed."""
+        """All samples of a metric in seconds (tax_share: a fraction), untrimmed."""
         from pytest_rtax.stats.metrics import METRICS, values
         from pytest_rtax.substrates.registry import UnknownName, suggest
 
         if metric not in METRICS:
             raise UnknownName(suggest("metric", metric, METRICS))
-        return values(self.trials, metric)
+        samples = values(self.trials, metric)
+        return samples if metric == "tax_share" else samples / 1e9
 
     def quantile(self, metric: str, q: float) -> float:
         """The Harrell-Davis estimate of a quantile, in seconds (tax_share: a fraction)."""
         from pytest_rtax.stats.quantiles import harrell_davis
 
-        estimate = harrell_davis(self.values(metric), q)
-        return estimate if metric == "tax_share" else estimate / 1e9
+        return harrell_davis(self.values(metric), q)
 
     def verdict(self) -> str | None:
         """Why the case has failed by its failure limit, on one line; None if it has not."""

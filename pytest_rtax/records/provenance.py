@@ -12,17 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# Up to the last @ before the path: a password may hold one.
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s]+@")
+from pytest_rtax.untrusted import redact
+
 _PACKAGES = (
     "pytest-rtax", "pytest", "pluggy", "pytest-benchmark", "pytest-xdist", "msgspec", "numpy", "scipy", "docker",
     "kubernetes", "e2b", "boto3",
 )  # fmt: skip
-
-
-def redact(text: str) -> str:
-    """Take user names and passwords out of the URLs in a text."""
-    return _CREDENTIALS.sub("***@", text)
 
 
 def command_line(argv: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from pytest_rtax.records import provenance
 from pytest_rtax.records.schema import Run, Trial
 from pytest_rtax.records.store import RunStore
 from pytest_rtax.settings import Settings
+from pytest_rtax.untrusted import redact
 
 
 class Recorder:
@@ -19,6 +20,8 @@ class Recorder:
     def __init__(self, run_id: str, settings: Settings, argv: Sequence[str], rootdir: Path, workers: int) -> None:
         self.run_id = run_id
         self.trials: list[Trial] = []
+        self.notes: list[str] = []
+        """Sentences that a reader of the figures must know."""
         self._settings = settings
         self._argv = argv
         self._rootdir = rootdir
@@ -42,7 +45,7 @@ class Recorder:
                     command=provenance.command_line(self._argv),
                     seed=self._settings.seed,
                     profile=self._settings.profile,
-                    settings={**plain, "repository": provenance.redact(plain["repository"])},
+                    settings={**plain, "repository": redact(plain["repository"])},
                     git=provenance.git_state(self._rootdir),
                     versions=provenance.versions(),
                     machine=provenance.machine(),
@@ -65,16 +68,9 @@ class Recorder:
         store.write_run()
 
     def note(self, text: str) -> None:
-        """Add a sentence that a reader of the figures must know."""
-        store = self.open()
-        if text not in store.run.notes:
-            store.run.notes = [*store.run.notes, text]
-            store.write_run()
-
-    @property
-    def notes(self) -> list[str]:
-        """The sentences so far."""
-        return self._store.run.notes if self._store is not None else []
+        """Add a sentence, once; it goes on record with the end of the run."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     def _cautions(self) -> Iterator[str]:
         """What the trials themselves say against comparing them."""
@@ -90,6 +86,7 @@ class Recorder:
             return
         for caution in self._cautions():
             self.note(caution)
+        self._store.run.notes = self.notes
         self._store.run.status = status
         self._store.run.finished = time.time()
         self._store.run.load_after = provenance.load()

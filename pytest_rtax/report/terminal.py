@@ -38,15 +38,15 @@ def summary(trials: Sequence[Trial], width: int) -> Iterator[Line]:
     tests: dict[str, dict[str, list[Trial]]] = {}
     for trial in trials:
         tests.setdefault(trial.test, {}).setdefault(trial.case, []).append(trial)
-    names = [_name(of_case[0], width) for cases in tests.values() for of_case in cases.values()]
-    room = min(max(map(len, names)) + 2, max(16, width - _FIGURES_WIDTH - 9))
+    names = [_name(of_case[0], width - 2) for cases in tests.values() for of_case in cases.values()]
+    room = max((len(name) for name in names if len(name) <= width - _FIGURES_WIDTH - 11), default=12)
     headings = "".join(f" {heading:>{_WIDTHS[metric]}}" for metric, heading in COLUMNS.items())
-    yield Line(f"{'':{room}} {'n':>4} {'':3}{headings}")
+    yield Line(f"  {'':{room}} {'n':>4} {'':3}{headings}")
     for test, cases in tests.items():
         tier = next(iter(cases.values()))[0].tier
         yield Line(one_line(f"{test.rpartition('::')[2]} ({tier})", width), bold=True)
         for of_case in sorted(cases.values(), key=lambda of_case: (of_case[0].length, of_case[0].case)):
-            yield from _case(of_case, room)
+            yield from _case(of_case, room, width)
     if not all(certifiable(0.95, len(succeeded(of_case))) for cases in tests.values() for of_case in cases.values()):
         yield Line("p95 of fewer than 59 trials is an estimate that no bound can be stated for.")
 
@@ -57,19 +57,22 @@ def _name(trial: Trial, room: int) -> str:
     return one_line(trial.substrate, max(1, room - len(rest))) + rest
 
 
-def _case(trials: Sequence[Trial], room: int) -> Iterator[Line]:
+def _case(trials: Sequence[Trial], room: int, width: int) -> Iterator[Line]:
     counted = measured(trials)
     failed = len(counted) - len(succeeded(trials))
     figures = [_figures(trials, metric) for metric in COLUMNS]
+    name = _name(trials[0], width - 2)
+    if len(name) > room:  # on a line of its own: cut off, two variants of a substrate would look alike
+        yield Line(f"  {name}")
+        name = ""
     p50, p95 = ("".join(f" {pair[i]:>{w}}" for pair, w in zip(figures, _WIDTHS.values(), strict=True)) for i in (0, 1))
-    yield Line(f"  {_name(trials[0], room - 2):{room - 2}} {len(counted):>4} p50{p50}")
-    yield Line(f"{'':{room}} {f'-{failed}' if failed else '':>4} p95{p95}")
+    yield Line(f"  {name:{room}} {len(counted):>4} p50{p50}")
+    yield Line(f"  {'':{room}} {f'-{failed}' if failed else '':>4} p95{p95}")
 
 
 def _figures(trials: Sequence[Trial], metric: str) -> tuple[str, str]:
     samples = values(trials, metric)
-    # A tier without a setup has nothing to time there, and says so instead of showing microseconds.
-    if not samples.size or (metric == "setup" and not any(trial.setup for trial in trials)):
+    if not samples.size:
         return UNKNOWN, UNKNOWN
     p50, p95 = quantiles(samples, (0.5, 0.95))
     show = _percent if metric == "tax_share" else format_duration

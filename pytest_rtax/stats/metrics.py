@@ -17,6 +17,11 @@ def _phase(name: str) -> Callable[[Trial], list[float]]:
     return lambda trial: [trial.phases[name]]
 
 
+def _setup(trial: Trial) -> list[float]:
+    """Nothing for a tier without a setup: the microsecond in which nothing was done is no figure."""
+    return [trial.phases["setup"]] if trial.setup else []
+
+
 def _cold_start(trial: Trial) -> list[float]:
     return [trial.phases["create"] + trial.phases["ready"]]
 
@@ -48,7 +53,7 @@ METRICS: Final[dict[str, Callable[[Trial], list[float]]]] = {
     "create": _phase("create"),
     "ready": _phase("ready"),
     "cold_start": _cold_start,
-    "setup": _phase("setup"),
+    "setup": _setup,
     "action": _per_action(lambda sample: sample.wall),
     "inside": _per_action(lambda sample: sample.inside),
     "dispatch": _per_action(lambda sample: sample.dispatch),

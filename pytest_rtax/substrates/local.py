@@ -31,6 +31,7 @@ from pytest_rtax.substrates.protocol import (
     Option,
     Substrate,
     SubstrateUnavailable,
+    belongs_to,
 )
 from pytest_rtax.transports.channel import STDERR, STDOUT, BoundedBuffer, ChannelClosed
 from pytest_rtax.transports.pipes import PipeChannel
@@ -94,8 +95,7 @@ class LocalSubstrate(Substrate):
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             unsigned = self._root / f".{spec.id}"
             unsigned.mkdir(mode=0o700)
-            owner = {"run": spec.run, "pid": os.getpid(), "start": _start_time(os.getpid())}
-            (unsigned / "owner.json").write_text(json.dumps(owner))
+            (unsigned / "owner.json").write_text(json.dumps(_signature(spec.run)))
             unsigned.rename(home)
         return home
 
@@ -104,7 +104,7 @@ class LocalSubstrate(Substrate):
         reaped = []
         for home in sorted(self._root.iterdir()) if self._root.is_dir() else []:
             owner = _owner(home)
-            if owner is None or (_alive(owner) if run is None else owner.get("run") != run):
+            if owner is None or (_alive(owner) if run is None else not belongs_to(str(owner.get("run")), run)):
                 continue
             _kill_all(ENVIRONMENT_COOKIE, home.name)
             _remove(home)
@@ -312,14 +312,20 @@ def _remove(home: Path) -> None:
         shutil.rmtree(home, ignore_errors=True)
 
 
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
 def _start_time(pid: int) -> str | None:
-    """The kernel's start time of a process: with the pid, it names a process for good until the next boot."""
+    """The kernel's start time of a process: with boot and pid, it names a process for good."""
     stat = _stat(pid)
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None
-    return None if stat is None else f"{boot}/{stat[19]}"
+    return None if stat is None else stat[19]
+
+
+def _signature(run: str) -> dict[str, Any]:
+    """Who owns an environment, in terms that another process can check."""
+    pid = os.getpid()
+    return {"run": run, "pid": pid, "start": _start_time(pid), "boot": _boot(), "namespace": _pid_namespace()}
 
 
 def _owner(home: Path) -> dict[str, Any] | None:
@@ -330,5 +336,14 @@ def _owner(home: Path) -> dict[str, Any] | None:
     return owner if isinstance(owner, dict) else None
 
 
+def _pid_namespace() -> str:
+    return str(Path("/proc/self/ns/pid").readlink())
+
+
 def _alive(owner: dict[str, Any]) -> bool:
+    """As far as can be seen from here: of a process in another container nothing can, so it counts as alive."""
+    if owner.get("boot") != _boot():
+        return False
+    if owner.get("namespace") != _pid_namespace():
+        return True
     return isinstance(owner.get("pid"), int) and _start_time(owner["pid"]) == owner.get("start")

@@ -70,7 +70,7 @@ class EnvironmentSpec:
     """What a new environment has to be like, and how to find it again."""
 
     run: str
-    """The run it belongs to; substrates label or tag the environment with it."""
+    """The run it belongs to, as substrates label or tag it: the run's id, or `id.worker` under xdist."""
     id: str
     """Chosen by the driver before anything is asked for, so that a lost environment can be found by it."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -80,6 +80,11 @@ class EnvironmentSpec:
     ttl: float = 3600.0
     """Seconds after which the environment may be destroyed without being asked: a lost driver leaks nothing."""
     output_limit: int = DEFAULT_OUTPUT_LIMIT
+
+
+def belongs_to(label: str, run: str) -> bool:
+    """Whether an environment with that run label is the run's, or one of its xdist workers'."""
+    return label == run or label.startswith(f"{run}.")
 
 
 @dataclass(frozen=True)
@@ -202,7 +207,7 @@ class Substrate(Protocol):
     def reap(self, *, run: str | None) -> list[str]:
         """Destroy leftovers, found by label and not by memory, and return their ids.
 
-        With *run*, everything of that run; without, what belongs to runs whose driver is dead.
+        With *run*, everything whose label :func:`belongs_to` that run; without, what belongs to dead drivers.
         """
         ...
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_rtax.untrusted import redact
+
 if TYPE_CHECKING:
     from pytest_rtax.substrates.protocol import Substrate
 
@@ -20,6 +22,16 @@ _BUILT_IN: Final = {
     "null": "pytest_rtax.substrates.null:NullSubstrate",
 }
 _STARTS_A_SPEC = re.compile(r"[A-Za-z][\w.-]*(:|$)")
+
+
+class NotInstalled(ValueError):
+    """A substrate that exists and lacks a library; the text says which, and how to get it."""
+
+    def __init__(self, name: str, error: ImportError) -> None:
+        remedy = f"pip install 'pytest-rtax[{name}]'" if name in _BUILT_IN else "install what its package needs"
+        super().__init__(f"substrate {name!r} cannot be imported: {error}; {remedy}")
+        self.reason = str(error)
+        self.remedy = remedy
 
 
 class UnknownName(ValueError):
@@ -41,7 +53,7 @@ class SubstrateSpec:
     """One substrate as the user asked for it."""
 
     label: str
-    """As it was written; names the substrate in node ids, records and reports."""
+    """As it was written, less credentials; names the substrate in node ids, records and reports."""
     name: str
     options: Mapping[str, str]
     clone_from: str | None = None
@@ -66,7 +78,7 @@ def parse_specs(text: str) -> tuple[SubstrateSpec, ...]:
 
 
 def _parse_spec(pieces: list[str]) -> SubstrateSpec:
-    label = ",".join(pieces)
+    label = redact(",".join(pieces))
     name, _, first = pieces[0].partition(":")
     options = {}
     for piece in [first, *pieces[1:]] if first else pieces[1:]:
@@ -96,14 +108,17 @@ class Registry:
         return sorted({*_BUILT_IN, *self._third_party()})
 
     def find(self, name: str) -> type[Substrate]:
-        """The class of that name; raises UnknownName."""
-        if name in _BUILT_IN:
-            module, _, attribute = _BUILT_IN[name].partition(":")
-            found = getattr(importlib.import_module(module), attribute)
-        elif name in self._third_party():
-            found = self._third_party()[name]()
-        else:
-            raise UnknownName(suggest("substrate", name, self.names()))
+        """The class of that name; raises UnknownName or NotInstalled."""
+        try:
+            if name in _BUILT_IN:
+                module, _, attribute = _BUILT_IN[name].partition(":")
+                found = getattr(importlib.import_module(module), attribute)
+            elif name in self._third_party():
+                found = self._third_party()[name]()
+            else:
+                raise UnknownName(suggest("substrate", name, self.names()))
+        except ImportError as error:
+            raise NotInstalled(name, error) from None
         assert isinstance(found, type)
         return found
 

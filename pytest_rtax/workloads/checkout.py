@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,8 @@ class Checkout:
     clone_from: str = "mirror"
     exceptions: Mapping[str, str] = field(default_factory=dict)
     """Substrates, by label, that clone from somewhere else."""
+    announce: Callable[[str], None] = lambda _: None
+    """Told of what takes long."""
 
     def __post_init__(self) -> None:
         self._repository: Repository | None = None
@@ -27,7 +29,7 @@ class Checkout:
     def repository(self) -> Repository:
         """The prepared repository; the first call may take a download."""
         if self._repository is None:
-            self._repository = prepare_repository(self.source)
+            self._repository = prepare_repository(self.source, announce=self.announce)
             if self._repository.source != "github" and "public" in (self.clone_from, *self.exceptions.values()):
                 raise RepositoryUnavailable(
                     f"the {self._repository.source} repository has no public URL; clone from mirror or image instead"

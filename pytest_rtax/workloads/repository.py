@@ -80,42 +80,49 @@ class _Recipe:
     remedy: str
 
 
-def prepare_repository(source: str = "auto", *, cache: Path | None = None) -> Repository:
-    """The repository from *source*, prepared now or found in the *cache*.
+def _unheard(text: str) -> None:
+    """Nobody listens."""
+
+
+def prepare_repository(
+    source: str = "auto", *, cache: Path | None = None, announce: Callable[[str], None] = _unheard
+) -> Repository:
+    """The repository from *source*, prepared now, which is announced, or found in the *cache*.
 
     ``auto`` is GitHub, or the sdist where GitHub cannot be reached; if either has been prepared before, the network
     is not asked again. Others are ``github``, ``sdist``, and the path or URL of a git repository with ``@commit``.
     """
     cache = cache or _default_cache()
     if source == "auto":
-        return _prepare_either(_github(), _sdist(), cache)
+        return _prepare_either(_github(), _sdist(), cache, announce)
     if source in ("github", "sdist"):
-        return _prepare(_github() if source == "github" else _sdist(), cache)
-    return _prepare(_custom(source), cache)
+        return _prepare(_github() if source == "github" else _sdist(), cache, announce)
+    return _prepare(_custom(source), cache, announce)
 
 
 def _default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pytest-rtax"
 
 
-def _prepare_either(preferred: _Recipe, other: _Recipe, cache: Path) -> Repository:
+def _prepare_either(preferred: _Recipe, other: _Recipe, cache: Path, announce: Callable[[str], None]) -> Repository:
     for recipe in (preferred, other):
         with _locked(recipe, cache):
             if (cached := _load(recipe, cache)) is not None:
                 return cached
     try:
-        return _prepare(preferred, cache)
+        return _prepare(preferred, cache, announce)
     except RepositoryUnavailable as first:
         try:
-            return _prepare(other, cache)
+            return _prepare(other, cache, announce)
         except RepositoryUnavailable as second:
             raise RepositoryUnavailable(f"{first}; {second}") from None
 
 
-def _prepare(recipe: _Recipe, cache: Path) -> Repository:
+def _prepare(recipe: _Recipe, cache: Path, announce: Callable[[str], None]) -> Repository:
     with _locked(recipe, cache):
         repository = _load(recipe, cache)
         if repository is None:
+            announce(f"preparing the repository from {recipe.source}, once for this machine")
             try:
                 _build(recipe, cache)
             except (_CommandFailed, OSError) as error:

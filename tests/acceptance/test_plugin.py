@@ -400,9 +400,81 @@ class TestInterruption:
         assert result.ret == pytest.ExitCode.INTERRUPTED
         assert len(minimal.trials()) == 3
         assert minimal.last_run().status == "interrupted"
-        result.stdout.fnmatch_lines(["*rollout infrastructure tax*", "*interrupt* exec 2 * 2 p50*"])
+        result.stdout.fnmatch_lines(["*rollout infrastructure tax*", "  interrupted:root=* exec 2", "* 2 p50 *"])
         assert list(root.iterdir()) == []
         assert _processes_mentioning(str(root)) == []
+
+    SIGNALLED = """
+        import itertools, os, signal
+        from pytest_rtax.substrates.local import LocalSubstrate
+
+        class Signalled(LocalSubstrate):
+            name = "signalled"
+            numbers = itertools.count()
+            def create(self, spec):
+                environment = super().create(spec)
+                environment.run("sleep 600 >/dev/null 2>&1 &")
+                if next(self.numbers) == 2:
+                    os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
+                return environment
+
+        def pytest_rtax_substrates(config):
+            return [Signalled]
+        """
+
+    @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+    def test_a_signal_to_end_is_heeded_in_good_order(
+        self, minimal: Project, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        minimal.write("conftest.py", self.SIGNALLED)
+        monkeypatch.setenv("SIGNAL", name)
+        root = minimal.path / "environments"
+        result = minimal.run_apart(f"--substrate=signalled:root={root}")
+        assert result.ret == pytest.ExitCode.INTERRUPTED
+        assert len(minimal.trials()) == 2
+        assert minimal.last_run().status == "interrupted"
+        assert list(root.iterdir()) == []
+        assert _processes_mentioning(str(root)) == []
+
+    def test_the_next_run_removes_what_a_killed_one_left(
+        self, minimal: Project, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        minimal.write("conftest.py", self.SIGNALLED)
+        monkeypatch.setenv("SIGNAL", "SIGKILL")
+        root = minimal.path / "environments"
+        assert minimal.run_apart(f"--substrate=signalled:root={root}").ret != 0
+        assert len(minimal.trials()) == 2  # what was measured before is on disk
+        (left,) = root.iterdir()
+        assert _processes_mentioning(str(root)) != []
+        result = minimal.run_apart(f"--substrate=local:root={root}", "--rtax-trials=1")
+        assert result.ret == 0
+        result.stdout.fnmatch_lines([f"rtax: removed what earlier runs had left behind: {left.name}"])
+        assert list(root.iterdir()) == []
+        assert _processes_mentioning(str(root)) == []
+
+
+def test_a_full_disk_stops_the_run_and_keeps_what_was_written(minimal: Project) -> None:
+    minimal.write(
+        "conftest.py",
+        """
+        import errno, os, pytest
+        from pytest_rtax.records import store
+
+        @pytest.fixture(autouse=True)
+        def full_disk(monkeypatch):
+            real, written = os.write, []
+            def write(fd, data):
+                written.append(fd)
+                if len(written) > 3:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                return real(fd, data)
+            monkeypatch.setattr(store.os, "write", write)
+        """,
+    )
+    result = minimal.run_apart("--substrate=null", "--rtax-transport=exec,session")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["*cannot append to *samples.jsonl: No space left on device*"])
+    assert len(minimal.trials()) == 3
 
 
 def _processes_mentioning(text: str) -> list[str]:

@@ -88,6 +88,27 @@ def test_the_controller_writes_one_run_with_its_provenance(three_tests: Project)
     result.stdout.fnmatch_lines(["*rollout infrastructure tax*", "test_a*(T0)", "samples: reports/*"])
 
 
+def test_workers_leave_each_others_environments_alone(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+
+        @pytest.mark.trajectory("T0", actions=1, trials=1)
+        def test_short(): pass
+
+        @pytest.mark.trajectory("T0", actions=40, trials=15)
+        def test_long(): pass
+        """,
+    )
+    root = project.path / "environments"
+    result = project.run_apart(f"--substrate=local:root={root}", "--rtax-transport=session", "-n2")
+    result.assert_outcomes(passed=2)
+    assert [trial.failure for trial in project.trials() if trial.failure is not None] == []
+    assert project.last_run().notes == []
+    assert list(root.iterdir()) == []
+
+
 def test_other_tests_are_distributed_as_usual(project: Project) -> None:
     project.write(
         "test_plain.py", "import pytest\n@pytest.mark.parametrize('n', range(40))\ndef test_plain(n, worker_id): pass\n"

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_rtax.records.provenance import command_line, git_state, load, machine, redact, versions
+from pytest_rtax.records.provenance import command_line, git_state, load, machine, versions
+from pytest_rtax.untrusted import redact
 
 # Whatever somebody may write before the host; a slash would end it.
 secrets = st.text(

@@ -96,13 +96,20 @@ def test_descriptions_add_up(recorder: Recorder) -> None:
     assert run.repository == {"commit": "abc"}
 
 
-def test_a_note_is_written_at_once_and_once(recorder: Recorder) -> None:
+def test_a_note_is_kept_once_and_written_with_the_end(recorder: Recorder) -> None:
+    recorder.record(TRIAL)
     recorder.note("first")
     recorder.note("second")
     recorder.note("first")
     assert recorder.notes == ["first", "second"]
-    assert read_run(directory_of(recorder)).notes == ["first", "second"]
     recorder.finish("complete")
+    assert read_run(directory_of(recorder)).notes == ["first", "second"]
+
+
+def test_a_note_alone_is_no_reason_to_write_a_run(recorder: Recorder) -> None:
+    recorder.note("something was left over")
+    recorder.finish("complete")
+    assert recorder.directory is None
 
 
 @pytest.mark.parametrize("status", ["complete", "interrupted"])

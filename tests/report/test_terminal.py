@@ -80,15 +80,16 @@ def test_the_whole_table() -> None:
         *(trial(number, slower=100, **bugfix) for number in range(100)),
     ]
     assert table(trials) == dedent("""\
-                               n       cold  setup action dispatch cleanup  total    tax
+                         n       cold  setup action dispatch cleanup  total    tax
         test_x (T0)
-          null exec 2         10 p50 40.0ms      - 10.0ms   2.00ms  5.00ms 65.0ms  75.4%
-                              -1 p95 40.0ms      - 10.0ms   2.00ms  5.00ms 65.0ms  75.4%
-          loca… session 150   10 p50 40.0ms      - 10.0ms   2.00ms  5.00ms 65.0ms  75.4%
-                                 p95 40.0ms      - 10.0ms   2.00ms  5.00ms 65.0ms  75.4%
+          null exec 2   10 p50 40.0ms      - 10.0ms   2.00ms  5.00ms 65.0ms  75.4%
+                        -1 p95 40.0ms      - 10.0ms   2.00ms  5.00ms 65.0ms  75.4%
+          local:root=/mnt/fast session 150
+                        10 p50 40.0ms      - 10.0ms   2.00ms  5.00ms 65.0ms  75.4%
+                           p95 40.0ms      - 10.0ms   2.00ms  5.00ms 65.0ms  75.4%
         test_bugfix (T2)
-          null exec 2        100 p50  4.00s 2.00us 10.0ms   2.00ms  5.00ms  4.03s  97.6%
-                                 p95  4.00s 2.00us 10.0ms   2.00ms  5.00ms  4.03s  97.6%
+          null exec 2  100 p50  4.00s 2.00us 10.0ms   2.00ms  5.00ms  4.03s  97.6%
+                           p95  4.00s 2.00us 10.0ms   2.00ms  5.00ms  4.03s  97.6%
         p95 of fewer than 59 trials is an estimate that no bound can be stated for.
     """)
 
@@ -163,16 +164,19 @@ def test_failed_trials_do_not_make_a_p95_certain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "name"),
+    ("width", "line"),
     [
-        (80, "loc… session 1500"),
-        (90, "local:root=/m… session 1500"),
-        (200, "local:root=/mnt/fast/disk session 1500"),
+        (80, "  local:root=/mnt/fast/disk session 1500\n"),
+        (200, "  local:root=/mnt/fast/disk session 1500    1 p50 "),
     ],
 )
-def test_where_there_is_no_room_the_substrates_options_give_way(width: int, name: str) -> None:
-    text = table([trial(substrate="local:root=/mnt/fast/disk", transport="session", length=1500)], width)
-    assert f"  {name}    1 p50 " in text
+def test_a_name_that_does_not_fit_has_a_line_of_its_own(width: int, line: str) -> None:
+    assert line in table([trial(substrate="local:root=/mnt/fast/disk", transport="session", length=1500)], width)
+
+
+def test_a_name_that_does_not_fit_at_all_keeps_its_transport_and_length() -> None:
+    text = table([trial(substrate="local:root=/" + "x" * 100, transport="session", length=1500)], 80)
+    assert f"  local:root=/{'x' * 52}… session 1500\n" in text
 
 
 def test_names_cannot_act_on_the_terminal() -> None:
@@ -218,7 +222,7 @@ def test_no_line_is_longer_than_the_terminal_is_wide(some: list[list[Trial]], wi
     assert max(map(len, lines)) <= width
     assert all(len(line.splitlines()) <= 1 for line in lines)
     for one in trials:
-        assert any(f" {one.transport} {one.length} " in line for line in lines)
+        assert any(f" {one.transport} {one.length} " in f"{line} " for line in lines)
 
 
 # -- failures ---------------------------------------------------------------------------------------------------------

@@ -114,9 +114,17 @@ def test_a_named_run_is_reaped_alive_or_not_and_no_other(
 
 
 def test_a_driver_is_not_taken_for_another_process_with_its_pid(substrate: LocalSubstrate, root: Path) -> None:
-    (root / "old").mkdir(parents=True)
-    (root / "old" / "owner.json").write_text(json.dumps({"run": "r", "pid": os.getpid(), "start": "an earlier boot/1"}))
-    assert substrate.reap(run=None) == ["old"]
+    with created(substrate, "e1"):
+        owner = json.loads((root / "e1" / "owner.json").read_text())
+        for name, change in {
+            "other": {"start": "1"},
+            "reboot": {"boot": "earlier"},
+            "far": {"namespace": "pid:[1]"},
+        }.items():
+            (root / name).mkdir()
+            (root / name / "owner.json").write_text(json.dumps({**owner, **change}))
+        # A driver in another container cannot be seen from here: what it owns is left alone.
+        assert substrate.reap(run=None) == ["other", "reboot"]
 
 
 @pytest.mark.parametrize("owner", [None, "", "not json", "[]"])

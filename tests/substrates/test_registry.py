@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from pytest_rtax.substrates.local import LocalSubstrate
 from pytest_rtax.substrates.null import NullSubstrate
 from pytest_rtax.substrates.protocol import Option, Substrate
-from pytest_rtax.substrates.registry import ENTRY_POINTS, Registry, SubstrateSpec, UnknownName, parse_specs, suggest
+from pytest_rtax.substrates.registry import (
+    ENTRY_POINTS,
+    NotInstalled,
+    Registry,
+    SubstrateSpec,
+    UnknownName,
+    parse_specs,
+    suggest,
+)
 
 
 class Sandbox(NullSubstrate):
@@ -212,7 +220,7 @@ def test_a_package_is_imported_only_for_its_own_substrate(installed: list[EntryP
     registry = Registry()
     assert "broken" in registry.names()
     registry.check(spec("fast"))
-    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+    with pytest.raises(NotInstalled, match="'no_such_module'; install what its package needs"):
         registry.check(spec("broken"))
 
 
