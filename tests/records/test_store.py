@@ -341,19 +341,18 @@ def test_a_run_cannot_be_made_below_a_file(tmp_path: Path) -> None:
 
 
 def test_run_ids_sort_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    instants = [time.gmtime(seconds) for seconds in (0, 9, 10, 59, 60, 3600, 86400, 10**9, 2 * 10**9)]
     ids = []
-    for instant in instants:
-        monkeypatch.setattr(time, "gmtime", lambda instant=instant: instant)
+    for instant in (0, 0.001, 0.01, 0.9994, 9, 10, 59, 60, 3600, 86400, 10**9, 2 * 10**9):
+        monkeypatch.setattr(time, "time", lambda instant=instant: instant)
         ids.append(new_run_id())
     assert ids == sorted(ids)
 
 
-def test_run_ids_of_the_same_second_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = time.gmtime()
-    monkeypatch.setattr(time, "gmtime", lambda: now)
+def test_run_ids_of_the_same_instant_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
     assert len({new_run_id() for _ in range(5)}) == 5
 
 
 def test_a_run_id_is_a_plain_directory_name() -> None:
-    assert re.fullmatch(r"\d{8}T\d{6}Z-[0-9a-f]{6}", new_run_id())
+    assert re.fullmatch(r"\d{8}T\d{9}Z-[0-9a-f]{6}", new_run_id())
