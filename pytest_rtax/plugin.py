@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -422,12 +422,7 @@ def _progress(config: pytest.Config) -> Progress:
 
     capture = config.pluginmanager.getplugin("capturemanager")
 
-    @contextmanager
-    def screen() -> Iterator[None]:
-        with capture.global_and_fixture_disabled():
-            reporter.ensure_newline()
-            yield
-
+    screen = capture.global_and_fixture_disabled if capture is not None else nullcontext
     return ProgressLine(sys.stdout, reporter._tw.fullwidth, screen)
 
 

@@ -15,14 +15,17 @@ from pytest_rtax.records.schema import Trial
 from pytest_rtax.units import format_duration
 from pytest_rtax.untrusted import one_line
 
-_ERASE = "\r\x1b[K"
+# The line stands below the one that pytest is writing its dots on. First make sure that there is one (index and
+# reverse index scroll at the bottom of the screen); then save the cursor, go there, and come back.
+_BELOW = "\x1bD\x1bM\x1b7\x1b[B\r\x1b[K"
+_BACK = "\x1b8"
 
 
 class ProgressLine:
     """Rewrites one line of a terminal in place."""
 
     def __init__(self, stream: TextIO, width: int, screen: Callable[[], AbstractContextManager[None]]) -> None:
-        """*screen* gives the terminal to the line, at the beginning of one, for as long as it is entered."""
+        """*screen* gives the terminal to the line for as long as it is entered."""
         self._stream = stream
         self._width = width
         self._screen = screen
@@ -30,7 +33,7 @@ class ProgressLine:
     def __call__(self, case: Case, trials: Sequence[Trial], left: int, seconds_left: float) -> None:
         """Show the state after a trial; erase the line after the last one."""
         with self._screen():
-            self._stream.write(_ERASE if not left else _ERASE + self._text(case, trials, seconds_left))
+            self._stream.write(_BELOW + (self._text(case, trials, seconds_left) if left else "") + _BACK)
             self._stream.flush()
 
     def _text(self, case: Case, trials: Sequence[Trial], seconds_left: float) -> str:

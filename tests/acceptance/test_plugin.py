@@ -408,6 +408,10 @@ class TestInterruption:
         import itertools, os, signal
         from pytest_rtax.substrates.local import LocalSubstrate
 
+        SIGNAL = getattr(signal, os.environ["SIGNAL"])
+        if SIGNAL != signal.SIGKILL:
+            signal.signal(SIGNAL, signal.SIG_DFL)  # under nohup it is ignored, and stays so
+
         class Signalled(LocalSubstrate):
             name = "signalled"
             numbers = itertools.count()
@@ -415,7 +419,7 @@ class TestInterruption:
                 environment = super().create(spec)
                 environment.run("sleep 600 >/dev/null 2>&1 &")
                 if next(self.numbers) == 2:
-                    os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
+                    os.kill(os.getpid(), SIGNAL)
                 return environment
 
         def pytest_rtax_substrates(config):

@@ -14,7 +14,8 @@ from pytest_rtax.measure.case import Case
 from pytest_rtax.records.schema import Failure, Trial
 from pytest_rtax.report.progress import ProgressLine
 
-ERASE = "\r\x1b[K"
+BELOW = "\x1bD\x1bM\x1b7\x1b[B\r\x1b[K"
+BACK = "\x1b8"
 CASE = Case(
     substrate="null",
     transport="exec",
@@ -51,8 +52,8 @@ def shown(case: Case, trials: Sequence[Trial], *, left: int = 5, seconds: float 
     stream = io.StringIO()
     ProgressLine(stream, width, nullcontext)(case, trials, left, seconds)
     written = stream.getvalue()
-    assert written.startswith(ERASE)
-    return written.removeprefix(ERASE)
+    assert written.startswith(BELOW) and written.endswith(BACK)
+    return written.removeprefix(BELOW).removesuffix(BACK)
 
 
 def test_the_line() -> None:
@@ -98,7 +99,7 @@ def test_the_terminal_is_taken_and_given_back_around_each_write() -> None:
     line(CASE, [TRIAL], 1, 1.0)
     one = len(stream.getvalue())
     line(CASE, [TRIAL, TRIAL], 0, 0.0)
-    end = one + len(ERASE)
+    end = one + len(BELOW + BACK)
     assert log == ["taken at 0", f"given back at {one}", f"taken at {one}", f"given back at {end}"]
 
 
@@ -107,8 +108,8 @@ def test_every_state_replaces_the_one_before() -> None:
     line = ProgressLine(stream, 80, nullcontext)
     for left in (2, 1, 0):
         line(CASE, [TRIAL], left, 1.0)
-    first, second, third, last = stream.getvalue().split(ERASE)
-    assert (first, second, last) == ("", third, "")
+    first, second, third, last = stream.getvalue().split(BELOW)
+    assert (first, second, last) == ("", third, BACK)
     assert "\n" not in stream.getvalue()
 
 
