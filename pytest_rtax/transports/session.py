@@ -51,10 +51,13 @@ _SHELL_WORDS = frozenset(
 )
 
 # In both, descriptor 3 of the launching sh is the real stderr and its own goes to /dev/null. In the relay, 4 leads
-# back to bash. A command that a signal ends gets the remark of sh ("Killed") behind its stderr, as in any shell.
+# back to bash, which has to take its input for bytes: in a UTF-8 locale its `read` drops the last of 01 c2 01. The
+# commands do not see that locale, because their sh has been started before. A command that a signal ends gets the
+# remark of sh ("Killed") behind its stderr, as in any shell.
 _RELAY = """\
 exec 5>&1 6>&2 2>/dev/null
 coproc _w {{ exec sh 4>&1 1>&5 3>&6 5>&- 6>&-; }}
+LC_ALL=C
 while IFS= read -r -d '' _l; do
 _s=${{EPOCHREALTIME-}}
 printf '%s\\n' "$_l" >&"${{_w[1]}}"
