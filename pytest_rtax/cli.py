@@ -1,4 +1,4 @@
-"""`rtax`: what is usable here, a start for your own repository, and what dead runs have left behind."""
+"""`rtax`: what is usable here, a start for your own repository, images, and what dead runs have left behind."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_rtax import __version__
-from pytest_rtax.substrates.protocol import Needs, SubstrateUnavailable
+from pytest_rtax.substrates.protocol import Needs, SubstrateError, SubstrateUnavailable
 from pytest_rtax.substrates.registry import NotInstalled, Registry, SubstrateSpec, parse_specs
+from pytest_rtax.workloads.repository import RepositoryUnavailable, prepare_repository
 
 _CONFIGURATION = """\
 # Settings of pytest-rtax for the suites in this directory; `pytest suites/` finds them here.
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.command(arguments))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RepositoryUnavailable, SubstrateError) as error:
         print(f"rtax: error: {error}", file=sys.stderr)
         return 4
 
@@ -60,7 +61,22 @@ def _parser() -> argparse.ArgumentParser:
     reap.add_argument("--substrate", default=None, help="only these, with options as for pytest (default: all)")
     reap.add_argument("--run", default=None, help="everything of this run, dead or not")
     reap.set_defaults(command=_reap)
+    _add_image(commands.add_parser("image", help="the image that holds the tools and the repository of the workloads"))
     return parser
+
+
+def _add_image(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    build = commands.add_parser("build", help="build the image, unless the engine has it, and print its tag")
+    tag = commands.add_parser("tag", help="print the tag that the image has or would have")
+    for command in (build, tag):
+        command.add_argument("--base", metavar="IMAGE", help="the image it starts from")
+        command.add_argument("--repository", metavar="SOURCE", default="auto", help="as --rtax-repository of pytest")
+    build.add_argument("--tag", metavar="NAME", help="a further name for the image")
+    build.add_argument("--force", action="store_true", help="build it even if the engine has it, and every step anew")
+    build.add_argument("--host", metavar="DOCKER_HOST", help="the engine (default: as the environment says)")
+    build.set_defaults(command=_image_build)
+    tag.set_defaults(command=_image_tag)
 
 
 def _specs(registry: Registry, text: str | None) -> tuple[SubstrateSpec, ...]:
@@ -129,3 +145,32 @@ def _reap(arguments: argparse.Namespace) -> int:
             continue
         print(f"{spec.label:10}  {len(reaped)} removed" + "".join(f"\n{'':10}  {name}" for name in reaped))
     return 0
+
+
+def _image_build(arguments: argparse.Namespace) -> int:
+    """Only the tag goes to standard output, for scripts."""
+    from pytest_rtax.images.build import build_image, connect, default_base
+
+    with connect(arguments.host) as client:
+        tag = build_image(
+            client,
+            base=arguments.base or default_base(),
+            repository=prepare_repository(arguments.repository, announce=_tell),
+            say=_tell,
+            name=arguments.tag,
+            force=arguments.force,
+        )
+    print(tag)
+    return 0
+
+
+def _image_tag(arguments: argparse.Namespace) -> int:
+    from pytest_rtax.images.build import default_base, image_tag
+
+    repository = prepare_repository(arguments.repository, announce=_tell)
+    print(image_tag(arguments.base or default_base(), repository))
+    return 0
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

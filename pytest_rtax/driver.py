@@ -104,7 +104,7 @@ class Driver:
         return any(self._workloads[tier].repository is not RepositoryUse.NONE for tier in tiers)
 
     def reap(self) -> list[str]:
-        """Remove what dead drivers have left behind; returns the ids."""
+        """Remove what dead drivers have left behind; says in a sentence what it was."""
         return self._engine.reap()
 
     def description(self) -> tuple[dict[str, dict[str, Any]], dict[str, Any] | None]:
@@ -125,7 +125,7 @@ class Driver:
         return SubstrateHandle(label, self._engine.substrates[label], self._engine.owner, self._engine.limits)
 
     def close(self) -> list[str]:
-        """Stop, and remove what is left; returns the ids of the environments that had been left over."""
+        """Stop, and remove what is left; says in a sentence what had been left over."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         return self._engine.close()

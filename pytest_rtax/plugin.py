@@ -249,8 +249,8 @@ def _start_driver(session: pytest.Session) -> None:
     )
     config.stash[_driver] = driver
     driver.preflight()
-    if left := driver.reap():
-        _announce(config, f"removed what earlier runs had left behind: {', '.join(left)}")
+    for sentence in driver.reap():
+        _announce(config, sentence)
     if cases and told is None:
         recorder = _get_recorder(config)
         recorder.open()
@@ -456,11 +456,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config = session.config
-    notes = []
+    notes: list[str] = []
     if _driver in config.stash:
-        left = config.stash[_driver].close()
-        if left:
-            notes.append(f"environments that had been left over and were removed: {', '.join(left)}")
+        notes += config.stash[_driver].close()
         if config.stash[_budgets]:
             notes.append(f"budgets read and not judged (this version has no gates yet): {config.stash[_budgets]}")
     if _worker_input(config) is not None:

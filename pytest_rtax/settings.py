@@ -118,7 +118,7 @@ SETTINGS: Final = (
         parse_specs,
         "local",
         "NAME[:KEY=VALUE,…],…",
-        "substrates to measure, interleaved: local, null or a third party's, with options",
+        "substrates to measure, interleaved: local, docker, null or a third party's, with options",
     ),
     Setting(
         "profile",

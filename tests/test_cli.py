@@ -15,6 +15,7 @@ from pytest_rtax import __version__, cli
 from pytest_rtax.cli import main
 from pytest_rtax.settings import Settings, check_ini_keys
 from pytest_rtax.substrates.local import LocalSubstrate
+from pytest_rtax.substrates.owner import signature
 from pytest_rtax.substrates.protocol import Needs, SubstrateUnavailable
 from pytest_rtax.substrates.registry import ENTRY_POINTS
 
@@ -36,6 +37,16 @@ def unusable_local(monkeypatch: pytest.MonkeyPatch) -> None:
         raise SubstrateUnavailable("local has no 'sh' on its PATH", "install sh")
 
     monkeypatch.setattr(LocalSubstrate, "preflight", preflight)
+
+
+@pytest.fixture(autouse=True)
+def _no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever engine this machine may have is not this test's business."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+
+
+NO_ENGINE = "no Docker engine answers at unix:///nowhere/docker.sock (No such file or directory)"
+START_ONE = "start one, or set DOCKER_HOST to one that you may use"
 
 
 # -- rtax -------------------------------------------------------------------------------------------------------------
@@ -69,11 +80,12 @@ def test_doctor_looks_at_every_substrate(capsys: pytest.CaptureFixture[str]) -> 
     out = capsys.readouterr().out
     assert re.search(r"^local       (usable \(isolates nothing: trusted workloads only\)|not usable: .+)$", out, re.M)
     assert re.search(r"^null        usable \(simulated, for calibration\)$", out, re.M)
+    assert out.startswith(f"docker      not usable: {NO_ENGINE}\n            to do: {START_ONE}\n")
 
 
 def test_doctor_says_what_to_do(unusable_local: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
-    assert capsys.readouterr().out.splitlines()[:2] == [
+    assert capsys.readouterr().out.splitlines()[2:4] == [
         "local       not usable: local has no 'sh' on its PATH",
         "            to do: install sh",
     ]
@@ -197,7 +209,7 @@ def leave_behind(root: Path, name: str, run: str) -> Path:
     """What a driver that is dead has left of an environment."""
     home = root / name
     (home / "workspace").mkdir(parents=True)
-    (home / "owner.json").write_text(json.dumps({"run": run, "pid": 2**22 + 1, "start": "long ago"}))
+    (home / "owner.json").write_text(json.dumps({**signature(run, ttl=60), "pid": str(2**22 + 1)}))
     return home
 
 
@@ -206,7 +218,11 @@ def test_reap_finds_nothing(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["reap"]) == 0
-    assert capsys.readouterr().out == "local       0 removed\nnull        0 removed\n"
+    assert capsys.readouterr().out.splitlines() == [
+        f"docker      not looked at: {NO_ENGINE}; {START_ONE}",
+        "local       0 removed",
+        "null        0 removed",
+    ]
 
 
 def test_reap_removes_what_dead_runs_have_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,6 +250,7 @@ def test_reap_looks_past_a_package_that_cannot_be_imported(
     assert capsys.readouterr().out.splitlines() == [
         "broken      not looked at: substrate 'broken' cannot be imported: No module named 'no_such_module'; "
         "install what its package needs",
+        f"docker      not looked at: {NO_ENGINE}; {START_ONE}",
         "local       0 removed",
         "null        0 removed",
     ]

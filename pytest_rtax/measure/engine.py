@@ -14,7 +14,7 @@ from pytest_rtax.measure.case import Case
 from pytest_rtax.measure.rollout import Limits, perform
 from pytest_rtax.measure.schedule import Slot, interleave
 from pytest_rtax.records.schema import Trial
-from pytest_rtax.substrates.protocol import EnvironmentSpec, Substrate
+from pytest_rtax.substrates.protocol import EnvironmentSpec, Substrate, SubstrateError
 from pytest_rtax.workloads.actions import RepositoryUse, Trajectory, Workload, build_trajectory
 from pytest_rtax.workloads.checkout import Checkout
 
@@ -127,14 +127,26 @@ class Engine:
         return f"{self.run}.{self.worker}" if self.worker else self.run
 
     def reap(self) -> list[str]:
-        """Remove what drivers that are dead have left behind, a crashed worker of this run among them."""
-        return [left for substrate in self.substrates.values() for left in substrate.reap(run=None)]
+        """Remove what drivers that are dead have left, a crashed worker of this run among them; one sentence each."""
+        return self._sweep("removed what dead runs had left behind", run=None)
 
     def close(self) -> list[str]:
-        """End what the engine started and remove what is left of it; returns the ids it had to remove."""
+        """End what the engine started and remove what is left of it; says in a sentence what it had to remove."""
         self.checkout.close()
-        own = [left for substrate in self.substrates.values() for left in substrate.reap(run=self.owner)]
-        return own + self.reap()
+        own = self._sweep("removed environments that had been left over", run=self.owner)
+        return own + [sentence for sentence in self.reap() if sentence not in own]
+
+    def _sweep(self, what: str, run: str | None) -> list[str]:
+        said = []
+        for label, substrate in self.substrates.items():
+            try:
+                left = substrate.reap(run=run)
+            except SubstrateError as error:  # it may be what has ended the run; the others are swept all the same
+                said.append(f"{label} could not be searched for leftovers: {error}")
+            else:
+                if left:
+                    said.append(f"{what} on {label}: {', '.join(left)}")
+        return said
 
 
 def _clones(workload: Workload) -> bool:

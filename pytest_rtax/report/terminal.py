@@ -84,9 +84,12 @@ def _percent(share: float) -> str:
 
 
 def failures(trials: Iterable[Trial]) -> Iterator[str]:
-    """One line for each failed trial, warm-ups included."""
+    """One line for each way in which trials of a case failed, warm-ups included."""
+    alike: dict[tuple[str, str, str], list[int]] = {}
     for trial in trials:
         if trial.failure is not None:
-            kind = "warm-up" if trial.warmup else "trial"
             where = trial.failure.phase + ("" if trial.failure.action is None else f", action {trial.failure.action}")
-            yield f"{trial.case}: {kind} {trial.trial} failed in {where}: {trial.failure.reason}"
+            kind = "warm-up" if trial.warmup else "trial"
+            alike.setdefault((trial.case, kind, f"{where}: {trial.failure.reason}"), []).append(trial.trial)
+    for (case, kind, why), numbers in alike.items():
+        yield f"{case}: {kind} {', '.join(map(str, numbers))} failed in {why}"

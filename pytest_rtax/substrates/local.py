@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pytest_rtax.substrates.owner import is_alive, read_stat, signature
 from pytest_rtax.substrates.protocol import (
     Command,
     CommandTimeout,
@@ -34,8 +35,9 @@ from pytest_rtax.substrates.protocol import (
     belongs_to,
 )
 from pytest_rtax.transports.channel import STDERR, STDOUT, BoundedBuffer, ChannelClosed
+from pytest_rtax.transports.commands import COMMAND_COOKIE, command_argv, command_env
 from pytest_rtax.transports.pipes import PipeChannel
-from pytest_rtax.transports.session import COMMAND_COOKIE, ShellSession, command_argv, command_env, session_argv
+from pytest_rtax.transports.session import ShellSession, session_argv
 
 ENVIRONMENT_COOKIE = "RTAX_ENVIRONMENT"
 _KILL_SECONDS = 5.0
@@ -95,7 +97,7 @@ class LocalSubstrate(Substrate):
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             unsigned = self._root / f".{spec.id}"
             unsigned.mkdir(mode=0o700)
-            (unsigned / "owner.json").write_text(json.dumps(_signature(spec.run)))
+            (unsigned / "owner.json").write_text(json.dumps(signature(spec.run, spec.ttl)))
             unsigned.rename(home)
         return home
 
@@ -104,7 +106,7 @@ class LocalSubstrate(Substrate):
         reaped = []
         for home in sorted(self._root.iterdir()) if self._root.is_dir() else []:
             owner = _owner(home)
-            if owner is None or (_alive(owner) if run is None else not belongs_to(str(owner.get("run")), run)):
+            if owner is None or (is_alive(owner) if run is None else not belongs_to(owner.get("run", ""), run)):
                 continue
             _kill_all(ENVIRONMENT_COOKIE, home.name)
             _remove(home)
@@ -285,21 +287,13 @@ def _descendants(pids: list[int]) -> list[int]:
     """What they have started: a child may have been given an empty environment (``env -i``)."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
-        if entry.isdecimal() and (stat := _stat(int(entry))) is not None:
+        if entry.isdecimal() and (stat := read_stat(int(entry))) is not None:
             children.setdefault(int(stat[1]), []).append(int(entry))
     found: list[int] = []
     generation = pids
     while generation := [child for pid in generation for child in children.get(pid, [])]:
         found += generation
     return found
-
-
-def _stat(pid: int) -> list[str] | None:
-    """The fields of a process from its state on: the name before them may hold anything."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
 
 
 def _remove(home: Path) -> None:
@@ -312,38 +306,9 @@ def _remove(home: Path) -> None:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _start_time(pid: int) -> str | None:
-    """The kernel's start time of a process: with boot and pid, it names a process for good."""
-    stat = _stat(pid)
-    return None if stat is None else stat[19]
-
-
-def _signature(run: str) -> dict[str, Any]:
-    """Who owns an environment, in terms that another process can check."""
-    pid = os.getpid()
-    return {"run": run, "pid": pid, "start": _start_time(pid), "boot": _boot(), "namespace": _pid_namespace()}
-
-
-def _owner(home: Path) -> dict[str, Any] | None:
+def _owner(home: Path) -> dict[str, str] | None:
     try:
         owner = json.loads((home / "owner.json").read_text())
     except (OSError, ValueError):
         return None
-    return owner if isinstance(owner, dict) else None
-
-
-def _pid_namespace() -> str:
-    return str(Path("/proc/self/ns/pid").readlink())
-
-
-def _alive(owner: dict[str, Any]) -> bool:
-    """As far as can be seen from here: of a process in another container nothing can, so it counts as alive."""
-    if owner.get("boot") != _boot():
-        return False
-    if owner.get("namespace") != _pid_namespace():
-        return True
-    return isinstance(owner.get("pid"), int) and _start_time(owner["pid"]) == owner.get("start")
+    return {str(key): str(value) for key, value in owner.items()} if isinstance(owner, dict) else None

@@ -18,6 +18,7 @@ ENTRY_POINTS: Final = "pytest_rtax.substrates"
 """The entry-point group of third-party substrates."""
 
 _BUILT_IN: Final = {
+    "docker": "pytest_rtax.substrates.docker:DockerSubstrate",
     "local": "pytest_rtax.substrates.local:LocalSubstrate",
     "null": "pytest_rtax.substrates.null:NullSubstrate",
 }

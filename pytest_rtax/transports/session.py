@@ -1,13 +1,8 @@
 r"""One shell kept open for a rollout.
 
-The driver sends one script per command; when the command has ended, a frame follows its output on each stream:
-
-    <nonce> <sequence> <exit code> <start> <end>\n     on stdout
-    <nonce> <sequence>\n                               on stderr
-
-The nonce is 128 random bits, held in a shell variable that is not exported, so no output can be mistaken for a
-frame. A command is started as a program of its own: it may exit, exec, close descriptors or read stdin without
-touching the shell, and it starts from the same state as with the exec transport.
+The driver sends one script per command; when the command has ended, the shell answers with frames (see `frames`), whose
+nonce it does not export. A command is started as a program of its own: it may exit, exec, close descriptors or read
+stdin without touching the shell, and it starts from the same state as with the exec transport.
 
 Two shells share the work where there is a bash. Bash keeps the clock: it reads EPOCHREALTIME before and after, which
 costs no process, and writes the frames. `sh` starts the commands: a small shell launches a program in two thirds of
@@ -23,21 +18,15 @@ import re
 import secrets
 import shlex
 import threading
-import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from pytest_rtax.substrates.protocol import Command, CommandTimeout, Observation, SessionLost
-from pytest_rtax.transports.channel import STDERR, STDOUT, BoundedBuffer, Channel, ChannelClosed
+from pytest_rtax.transports.channel import Channel, ChannelClosed
+from pytest_rtax.transports.commands import command_argv, command_env, kill_until_answered
+from pytest_rtax.transports.frames import FramedOutput
 
-COMMAND_COOKIE = "RTAX_COMMAND"
-"""The variable that every process of one command inherits, and by which a timeout finds them all."""
-
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PROGRAM = re.compile(r"[A-Za-z0-9_.+@%:,/-]*/[A-Za-z0-9_.+@%:,/-]*|[A-Za-z0-9][A-Za-z0-9_.+-]*")
-_ANSWER = re.compile(rb"(\d{1,3}) (\S+) (\S+)")
-_READING = re.compile(rb"(\d+)\D{1,4}(\d{6})")
-_GRACE_SECONDS = 5.0
-_KILL_AGAIN_SECONDS = 0.1
 
 # Names that some shell takes for itself; they are started through `exec`, which looks for programs only.
 _SHELL_WORDS = frozenset(
@@ -79,22 +68,6 @@ def session_argv(*, bash: bool) -> list[str]:
     return ["bash", "--noprofile", "--norc", "-p"] if bash else ["sh"]
 
 
-def command_argv(command: Command) -> list[str]:
-    """The argument vector of a command: a string goes to ``sh -c``, a sequence stays as it is."""
-    argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
-    if not argv or any("\0" in word for word in argv):
-        raise ValueError(f"not a command: {command!r} (it is empty or holds a NUL character)")
-    return argv
-
-
-def command_env(env: Mapping[str, str] | None, cookie: str) -> dict[str, str]:
-    """The variables that a command is given: those asked for and its cookie."""
-    for name, value in (env or {}).items():
-        if not _NAME.fullmatch(name) or "\0" in value:
-            raise ValueError(f"not an environment variable: {name!r} (or its value holds a NUL character)")
-    return {**(env or {}), COMMAND_COOKIE: cookie}
-
-
 def _script(argv: list[str], *, cwd: str | None, env: Mapping[str, str], stdin: bytes | None) -> bytes:
     """Shell text that runs one program; its exit status is the program's."""
     variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
@@ -122,39 +95,6 @@ def _percent_b(data: bytes) -> bytes:
     return b"'" + escaped.replace(b"'", b"'\\''") + b"'"
 
 
-class _Stream:
-    """One output stream of the shell: the command's bytes up to the frame, then the frame."""
-
-    def __init__(self, marker: bytes, limit: int, carried: bytes) -> None:
-        self.output = BoundedBuffer(limit)
-        self.frame: bytes | None = None
-        self.rest = b""
-        self._marker = marker
-        self.pending = b""
-        if carried:
-            self.feed(carried)
-
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes; sets `frame` once it is complete, and `rest` to what came behind it."""
-        if self.frame is not None:
-            self.rest += data
-            return
-        data = self.pending + data
-        start = data.find(self._marker)
-        if start < 0:
-            # The marker may be cut in two: hold back as many bytes as could be its beginning.
-            keep = max(0, len(data) - len(self._marker) + 1)
-            self.output.append(data[:keep])
-            self.pending = data[keep:]
-            return
-        self.output.append(data[:start])
-        end = data.find(b"\n", start)
-        if end < 0:
-            self.pending = data[start:]
-            return
-        self.frame, self.rest = data[start + len(self._marker) : end], data[end + 1 :]
-
-
 class ShellSession:
     """A session over any channel to a shell; see the module's text for the protocol."""
 
@@ -177,7 +117,7 @@ class ShellSession:
         self._limit = output_limit
         self._nonce = secrets.token_hex(16)
         self._sequence = 0
-        self._carried = {STDOUT: b"", STDERR: b""}
+        self._carried = (b"", b"")
         self._lost: str | None = None
         self._lock = threading.Lock()
         # Where a program was found is forgotten: the next command may be looked for after one more was installed.
@@ -201,54 +141,27 @@ class ShellSession:
             self._sequence += 1
             cookie = f"{self._id}.{self._sequence}"
             script = _script(argv, cwd=cwd, env=command_env(env, cookie), stdin=stdin)
-            streams = self._streams()
+            output = FramedOutput(self._nonce, self._sequence, self._limit, self._carried)
             try:
                 self._channel.send(script + b";" + self._report.format(self._sequence).encode())
-                timely = self._collect(streams, timeout)
+                timely = output.collect(self._channel, timeout)
                 if not timely:
-                    self._kill_until_answered(cookie, streams)
-                observation = _observation(streams[STDOUT], streams[STDERR])
+                    kill_until_answered(self._channel, output, partial(self._kill, cookie))
+                observation = output.observation()
             except ChannelClosed as closed:
-                raise self._lose(f"the session's shell is gone: {closed}", streams[STDERR]) from None
+                raise self._lose(f"the session's shell is gone: {closed}", output) from None
             except BaseException as interruption:
                 # The next command would get the rest of this one's output.
-                self._lose(f"the session was interrupted in a command: {interruption!r}", streams[STDERR])
+                self._lose(f"the session was interrupted in a command: {interruption!r}", output)
                 raise
-            self._carried = {number: stream.rest for number, stream in streams.items()}
+            self._carried = output.rest
             if not timely:
                 raise CommandTimeout(f"timed out after {timeout:g} s: {shlex.join(argv)[:200]}")
             return observation
 
-    def _streams(self) -> dict[int, _Stream]:
-        marker = f"{self._nonce} {self._sequence}".encode()
-        return {
-            STDOUT: _Stream(marker + b" ", self._limit, self._carried[STDOUT]),
-            STDERR: _Stream(marker + b"\n", self._limit, self._carried[STDERR]),
-        }
-
-    def _collect(self, streams: dict[int, _Stream], timeout: float | None) -> bool:
-        """Feed the streams until both have their frame; False if that takes longer than *timeout*."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while streams[STDOUT].frame is None or streams[STDERR].frame is None:
-            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-            piece = self._channel.receive(remaining)
-            if piece is None:
-                return False
-            streams[piece[0]].feed(piece[1])
-        return True
-
-    def _kill_until_answered(self, cookie: str, streams: dict[int, _Stream]) -> None:
-        """More than once, because the command may not have been started yet when it is first looked for."""
-        deadline = time.monotonic() + _GRACE_SECONDS
-        self._kill(cookie)
-        while not self._collect(streams, _KILL_AGAIN_SECONDS):
-            if time.monotonic() > deadline:
-                raise ChannelClosed("it did not answer after its command was killed")
-            self._kill(cookie)
-
-    def _lose(self, why: str, stderr: _Stream) -> SessionLost:
-        said = (stderr.output.getvalue() + stderr.pending).decode(errors="replace").strip().splitlines()
-        self._lost = why + (f" ({said[-1][:200]})" if said else "")
+    def _lose(self, why: str, output: FramedOutput) -> SessionLost:
+        said = output.last_words()
+        self._lost = f"{why} ({said})" if said else why
         self._channel.close()
         return SessionLost(self._lost)
 
@@ -258,30 +171,3 @@ class ShellSession:
             if self._lost is None:
                 self._lost = "the session has been closed"
                 self._channel.close()
-
-
-def _observation(out: _Stream, err: _Stream) -> Observation:
-    assert out.frame is not None
-    answer = _ANSWER.fullmatch(out.frame)
-    if answer is None:
-        raise ChannelClosed(f"its answer cannot be read: {out.frame[:100]!r}")
-    return Observation(
-        exit_code=int(answer[1]),
-        stdout=out.output.getvalue(),
-        stderr=err.output.getvalue(),
-        inside_ns=_elapsed_ns(answer[2], answer[3]),
-        stdout_dropped=out.output.dropped,
-        stderr_dropped=err.output.dropped,
-    )
-
-
-def _elapsed_ns(start: bytes, end: bytes) -> int | None:
-    """Between two readings of EPOCHREALTIME, whose decimal sign follows the locale; None where there is no clock.
-
-    It is a wall clock: a step backwards shows up as a negative duration, which is unknown, not zero.
-    """
-    before, after = _READING.fullmatch(start), _READING.fullmatch(end)
-    if before is None or after is None:
-        return None
-    elapsed = (int(after[1] + after[2]) - int(before[1] + before[2])) * 1000
-    return elapsed if elapsed >= 0 else None

@@ -452,7 +452,7 @@ class TestInterruption:
         assert _processes_mentioning(str(root)) != []
         result = minimal.run_apart(f"--substrate=local:root={root}", "--rtax-trials=1")
         assert result.ret == 0
-        result.stdout.fnmatch_lines([f"rtax: removed what earlier runs had left behind: {left.name}"])
+        result.stdout.fnmatch_lines([f"rtax: removed what dead runs had left behind on local:root={root}: {left.name}"])
         assert list(root.iterdir()) == []
         assert _processes_mentioning(str(root)) == []
 

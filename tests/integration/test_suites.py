@@ -7,12 +7,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from pytest_rtax.records.store import read_run, read_trials
 
 ROOT = Path(__file__).parents[2]
-BACKENDS = ("local",)
 
 
 def run_pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -20,7 +17,6 @@ def run_pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_the_suites_pass_and_every_trial_is_on_record(backend: str, tmp_path: Path) -> None:
     result = run_pytest(
         "suites/",
@@ -42,7 +38,6 @@ def test_the_suites_pass_and_every_trial_is_on_record(backend: str, tmp_path: Pa
     assert run.notes == []
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_the_same_actions_everywhere(backend: str, tmp_path: Path) -> None:
     """A trajectory is the same list of actions on the backend and on `null`, which runs none of them."""
     result = run_pytest(
@@ -57,7 +52,8 @@ def test_the_same_actions_everywhere(backend: str, tmp_path: Path) -> None:
     assert all(len(of_test) == 1 for of_test in digests.values())
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_conformance(backend: str) -> None:
-    result = run_pytest("--pyargs", "pytest_rtax.conformance", f"--substrate={backend}", "-q")
+    result = run_pytest(
+        "--pyargs", "pytest_rtax.conformance", f"--substrate={backend}", "-q", "-n2", "--dist=worksteal"
+    )
     assert result.returncode == 0, result.stdout + result.stderr

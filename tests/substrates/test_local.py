@@ -118,12 +118,12 @@ def test_a_driver_is_not_taken_for_another_process_with_its_pid(substrate: Local
         owner = json.loads((root / "e1" / "owner.json").read_text())
         for name, change in {
             "other": {"start": "1"},
-            "reboot": {"boot": "earlier"},
+            "reboot": {"boot": "earlier", "deadline": "1"},
             "far": {"namespace": "pid:[1]"},
         }.items():
             (root / name).mkdir()
             (root / name / "owner.json").write_text(json.dumps({**owner, **change}))
-        # A driver in another container cannot be seen from here: what it owns is left alone.
+        # A driver in another container cannot be seen from here: what it owns is left alone until its deadline.
         assert substrate.reap(run=None) == ["other", "reboot"]
 
 

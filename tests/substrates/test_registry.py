@@ -169,7 +169,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
 @pytest.mark.usefixtures("installed")
 def test_the_built_in_substrates() -> None:
     registry = Registry()
-    assert registry.names() == ["local", "null"]
+    assert registry.names() == ["docker", "local", "null"]
     assert registry.find("local") is LocalSubstrate
     assert registry.find("null") is NullSubstrate
 
@@ -184,7 +184,7 @@ def test_a_misspelt_substrate_is_refused_with_a_suggestion() -> None:
 @pytest.mark.usefixtures("installed")
 def test_a_substrate_that_a_plugin_registers() -> None:
     registry = Registry(lambda: [Sandbox])
-    assert registry.names() == ["local", "null", "sandbox"]
+    assert registry.names() == ["docker", "local", "null", "sandbox"]
     assert registry.find("sandbox") is Sandbox
     with pytest.raises(UnknownName, match="did you mean 'sandbox'"):
         registry.find("sandbx")
@@ -210,7 +210,7 @@ def test_plugins_are_asked_late_and_once() -> None:
 def test_a_substrate_that_a_package_installs(installed: list[EntryPoint]) -> None:
     installed.append(EntryPoint("fast", "pytest_rtax.substrates.null:NullSubstrate", ENTRY_POINTS))
     registry = Registry()
-    assert registry.names() == ["fast", "local", "null"]
+    assert registry.names() == ["docker", "fast", "local", "null"]
     assert registry.find("fast") is NullSubstrate
 
 

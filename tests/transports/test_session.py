@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from pytest_rtax.substrates.local import _kill_all
 from pytest_rtax.substrates.protocol import CommandTimeout, SessionLost
 from pytest_rtax.transports.channel import STDERR, STDOUT, ChannelClosed
+from pytest_rtax.transports.commands import COMMAND_COOKIE
 from pytest_rtax.transports.pipes import PipeChannel
-from pytest_rtax.transports.session import COMMAND_COOKIE, ShellSession, session_argv
+from pytest_rtax.transports.session import ShellSession, session_argv
 
 Piece = tuple[int, bytes]
 BASH = shutil.which("bash")

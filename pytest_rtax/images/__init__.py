@@ -1,0 +1,1 @@
+"""Images: what containers need to run T0 to T2."""
