@@ -314,8 +314,6 @@ class DockerEnvironment(Environment):
         try:
             with self._engine.translated():
                 self._engine.api.inspect_container(self._container)
-        except EnvironmentFailed:
-            raise
         except docker.errors.NotFound:
             return True
         return False
@@ -396,7 +394,7 @@ class _Engine:
                 made = self.api.exec_create(container, argv, stdin=True, environment=dict(env))
         except docker.errors.NotFound:
             raise EnvironmentFailed("the container is gone: it was removed, or its main process was killed") from None
-        path = f"/v{self.api._version}/exec/{made['Id']}/start"
+        path = f"/v{self.api.api_version}/exec/{made['Id']}/start"
         body = json.dumps({"Detach": False, "Tty": False}).encode()
         connection = self._connect()
         try:
