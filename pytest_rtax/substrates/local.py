@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -108,7 +109,7 @@ class LocalSubstrate(Substrate):
             owner = _owner(home)
             if owner is None or (is_alive(owner) if run is None else not belongs_to(owner.get("run", ""), run)):
                 continue
-            _kill_all(ENVIRONMENT_COOKIE, home.name)
+            _kill_all(ENVIRONMENT_COOKIE, str(home))
             _remove(home)
             reaped.append(home.name)
         return reaped
@@ -128,6 +129,8 @@ class LocalEnvironment(Environment):
         self._spec = spec
         self._home = home
         self._workspace = home / "workspace"
+        # Two environments of the same id may exist below different roots; their processes must not be confused.
+        self._mark = f"{spec.id}-{secrets.token_hex(3)}"
         self._sequence = itertools.count(1)
         self._sessions: list[ShellSession] = []
         self._destroyed = False
@@ -138,7 +141,7 @@ class LocalEnvironment(Environment):
             "TMPDIR": str(home / "tmp"),
             "LANG": "C.UTF-8",
             **spec.env,
-            ENVIRONMENT_COOKIE: spec.id,
+            ENVIRONMENT_COOKIE: str(home),
         }
 
     def wait_ready(self, timeout: float) -> None:
@@ -155,7 +158,7 @@ class LocalEnvironment(Environment):
     ) -> Observation:
         """Start one process and collect its output; see Runner.run."""
         argv = command_argv(command)
-        cookie = f"{self.id}.{next(self._sequence)}"
+        cookie = f"{self._mark}.{next(self._sequence)}"
         started = time.perf_counter_ns()
         try:
             channel = self._spawn(argv, cwd=cwd, env=command_env(env, cookie), stdin=stdin is not None)
@@ -198,7 +201,7 @@ class LocalEnvironment(Environment):
         channel = self._spawn(session_argv(bash=bash), cwd=None, env={}, stdin=True)
         session = ShellSession(
             channel,
-            id=f"{self.id}.s{next(self._sequence)}",
+            id=f"{self._mark}.s{next(self._sequence)}",
             bash=bash,
             kill=lambda cookie: _kill_all(COMMAND_COOKIE, cookie),
             output_limit=self._spec.output_limit,
@@ -228,14 +231,14 @@ class LocalEnvironment(Environment):
         """Kill what runs in it and delete its directory."""
         self._destroyed = True
         # First the processes: closing a session waits for the command that it is running.
-        _kill_all(ENVIRONMENT_COOKIE, self.id)
+        _kill_all(ENVIRONMENT_COOKIE, str(self._home))
         for session in self._sessions:
             session.close()
         _remove(self._home)
 
     def gone(self) -> bool:
         """No directory, no process."""
-        return not self._home.exists() and not _processes(ENVIRONMENT_COOKIE, self.id)
+        return not self._home.exists() and not _processes(ENVIRONMENT_COOKIE, str(self._home))
 
 
 def _path() -> str:
